@@ -7,7 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -140,11 +140,14 @@ def _papers(sheet: Sheet) -> list[dict[str, Any]]:
     found = []
     for name in papers():
         paper = published(name)
-        if paper.why_not(sheet.protocol):
-            continue
+        comparable = [
+            (column, task)
+            for column, task in enumerate(sheet.tasks)
+            if not paper.why_not(replace(sheet.protocol, task_name=task))
+        ]
         values = {}
         for row, model in enumerate(sheet.models):
-            for column, task in enumerate(sheet.tasks):
+            for column, task in comparable:
                 value, at = paper.of(task, model), sheet.place.get((model, task))
                 if value is None:
                     continue

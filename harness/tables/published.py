@@ -23,6 +23,7 @@ from typing import Any
 
 import pandas as pd
 
+from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.protocol import Measure, Reports
 from chomsky_ladder.harness.store.labels import LAYOUT, Identity
 
@@ -37,6 +38,7 @@ APART = (
     "eval.score",
 )
 APART += ("eval.file_sha256", *LAYOUT)  # with one of these changed, a run is of no family
+_ANSWERS = {"final": "the last answer", "dense": "the answer of every prefix"}
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,18 @@ class Published:
         if version != self.family[name]:
             return f"{name} v{version}, of which v{self.family[name]} alone is like it"
         changed = [setting for setting in APART if setting in settings]
-        return f"{name} with another {' and '.join(changed)}" if changed else ""
+        if changed:
+            return f"{name} with another {' and '.join(changed)}"
+        task, first = identity.task_name, next(iter(self.family))
+        own, theirs = _supervision(name, task), _supervision(first, task)
+        return "" if own == theirs else f"{task} of {name}, which trains on {_ANSWERS[own]}"
+
+
+def _supervision(protocol: str, task: str) -> str:
+    """Return the answers that a protocol trains on, of a task that it has."""
+    preset = PROTOCOLS.get(protocol)
+    settings = preset.task | preset.tasks.get(task, {}) if preset else {}
+    return settings.get("supervision", "final")
 
 
 def papers() -> list[str]:

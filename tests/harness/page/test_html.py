@@ -121,6 +121,13 @@ def test_a_papers_values_stand_beside_ours_where_they_may() -> None:
     assert "xlstm" not in {paper["name"] for paper in by_label["mamba3"]["papers"]}
 
 
+def test_a_papers_value_stands_only_beside_tasks_that_are_trained_alike() -> None:
+    rows = [record(protocol="fifteen-v1", task=task, model="lstm") for task in ("parity", "bucket_sort")]
+    (own,) = (each for each in Page(page(frame(*rows))).data["protocols"] if each["label"] == "fifteen-v1")
+    (values,) = (paper["values"] for paper in own["papers"] if paper["name"] == "xlstm")
+    assert list(values) == [f"0 {own['tasks'].index('bucket_sort')}"]
+
+
 def test_hostile_text_is_text() -> None:
     rows = [record(model=name, task=name, level=name, device=name, error=name) for name in HOSTILE]
     rows += [record(protocol=f"quick ({name})", model="lstm") for name in HOSTILE]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from chomsky_ladder.harness.config.parts import plain
 from chomsky_ladder.harness.config.presets import PROTOCOLS
 from chomsky_ladder.harness.config.protocols import identity_of, overridden, preset_run
 from chomsky_ladder.harness.config.run import Eval, Train
@@ -166,6 +167,20 @@ def test_groups_and_their_generators_find_the_papers(settings: dict, value: floa
     assert paper.why_not(longer) == "pdssm_groups with another train.lengths"
     other = identity_of(preset_run("word_problem", "pd_ssm", protocol="slice"))
     assert paper.why_not(other) == "slice, which is not of its family"
+
+
+@pytest.mark.parametrize("task", PROTOCOLS["fifteen-v1"].table)
+def test_fifteen_stands_beside_the_paper_where_it_trains_on_the_same_answers(task: str) -> None:
+    """Six of its tasks train on every prefix, and the paper's on the last answer. All else of a task is the paper's."""
+    ours, theirs = (preset_run(task, "lstm", protocol=protocol) for protocol in ("fifteen-v1", "xlstm"))
+    differing = {name for name, value in plain(ours.task).items() if value != plain(theirs.task)[name]}
+    why_not = published("xlstm").why_not(identity_of(ours))
+    if differing:
+        assert differing == {"supervision"}
+        assert why_not == f"{task} of fifteen-v1, which trains on the answer of every prefix"
+    else:
+        assert why_not == ""
+    assert published("xlstm").why_not(identity_of(theirs)) == ""
 
 
 @pytest.mark.parametrize(
