@@ -62,8 +62,11 @@ def horizon(shown: Shown) -> str:
 
 
 def drift(shown: Shown) -> str:
-    """List how far the states of runs drift, by `ladder horizon`; `at` names ranges of positions by their ends."""
-    read = pd.read_csv(ROOT / "results" / "horizon" / f"{shown.protocol}.csv")
+    """List how far the states of runs drift, by `ladder horizon`; `at` names ranges of positions by their ends.
+
+    The readings are in a file of the protocol's name, unless `file` names another one.
+    """
+    read = pd.read_csv(ROOT / "results" / "horizon" / shown.words.get("file", f"{shown.protocol}.csv"))
     records = runs_under_way()
     ends = [int(end) for end in shown.listed("at")]
     rows, sizes, budgets = [], [], set()
@@ -77,13 +80,14 @@ def drift(shown: Shown) -> str:
             [escaped(title), run["task"], f"{run['lr']:g}", str(run["seed"]), *drifts, f"{own['holds_to'].iloc[0]:,}"]
         )
         sizes.append(int(run["parameters"]))
-        budgets.add(f"{int(run['steps']):,}")
+        budgets.add(int(run["steps"]))
     first = {end: int(read.loc[read["to"] == end, "from"].iloc[0]) for end in ends}
     head = ["model", "task", "learning rate", "seed", *(f"{first[end]:,} to {end:,}" for end in ends), "holds to"]
     scope = (
         f"Scope: protocol `{shown.protocol}`, whose table is under way; {min(sizes):,} to {max(sizes):,} parameters; "
     )
-    scope += f"{', '.join(sorted(budgets))} steps; 16 strings, no more training."
+    scope += f"{' to '.join(f'{steps:,}' for steps in sorted({min(budgets), max(budgets)}))} steps; "
+    scope += "16 strings, no more training."
     return "\n\n".join(
         [as_table(head, sorted(rows)), scope, shell(["ladder horizon RUN_ID    # drift is its last column"])]
     )
