@@ -51,6 +51,9 @@ def table(
     kept, left_out = (kept, ()) if paper is None else _of_family(kept, paper)
     groups = [group for _, group in kept.groupby(together, sort=True)]
     made = [wanted.make(group) if paper is None else wanted.against(group, paper) for group in groups]
+    if paper is not None:
+        made, without = _with_its_cells(made)
+        left_out = (*left_out, *without)
     sheets = tuple(sheet for one in made for sheet in one.sheets)
     if not sheets:
         raise ValueError(f"nothing to show in a table of {kind}: {wanted.why_not}")
@@ -67,6 +70,15 @@ def _of_family(records: pd.DataFrame, paper: Published) -> tuple[pd.DataFrame, t
         family = ", ".join(name if version == 1 else f"{name} v{version}" for name, version in paper.family.items())
         raise ValueError(f"{paper.name} stands beside {family} alone: {reasons}")
     return kept, (f"Not compared: {reasons}.",) if reasons else ()
+
+
+def _with_its_cells(made: list[Made]) -> tuple[list[Made], tuple[str, ...]]:
+    """Return the protocols that have a cell of the paper's, and a sentence on the others; all, if none has one."""
+    has_some = [bool(one.data["paper_value"].notna().any()) for one in made]
+    if all(has_some) or not any(has_some):
+        return made, ()
+    without = [sheet.title for one, has in zip(made, has_some, strict=True) if not has for sheet in one.sheets]
+    return list(compress(made, has_some)), (f"No cell of the paper's: {', '.join(without)}.",)
 
 
 def text(made: Made, form: Format, *, colour: bool = False) -> str:

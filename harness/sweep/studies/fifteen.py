@@ -3,7 +3,7 @@
     ladder study fifteen --budget cpu --report-seeds 3
 
 cpu is the frozen suite fifteen-v1: one seed at each of three learning rates, then three fresh seeds at the chosen one.
-That is 630 and 630 runs of at most 8,000 steps, some 70 hours of a core. The most telling tasks come first. gpu is
+That is 630 and 630 runs of at most 8,000 steps, some 50 hours of a core. The most telling tasks come first. gpu is
 the same cells under xlstm_20k, full the published protocol.
 """
 

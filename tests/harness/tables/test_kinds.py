@@ -115,6 +115,14 @@ def test_the_order_of_records_changes_no_byte(kind: str, against: str | None) ->
         assert len({text(one, form) for one in made}) == 1
 
 
+def test_a_protocol_without_a_cell_of_the_papers_is_named_below_the_others() -> None:
+    rows = [record(protocol="xlstm", model="transformer"), record(protocol="grazzi v2", task="set")]
+    (sheet,) = table(frame(*rows), "accuracy", against="grazzi").sheets
+    assert sheet.title == "xlstm" and "No cell of the paper's: grazzi v2." in sheet.notes
+    (alone,) = table(frame(*rows[1:]), "accuracy", against="grazzi").sheets  # nothing else to show
+    assert alone.title == "grazzi v2"
+
+
 def test_the_numbers_of_accuracy_are_those_of_its_file() -> None:
     rows = many_rows()
     assert text(table(frame(*rows), "accuracy"), "csv") == csv(cells(frame(*rows)))
@@ -325,11 +333,12 @@ def test_the_hard_tables_values_without_a_spread_are_compared() -> None:
 def test_the_budget_is_of_the_label_where_that_says_so() -> None:
     rows = [record(protocol="xlstm (train.batch=64, train.steps=9)"), record(protocol="quick", model="x (d_model=7)")]
     rows += [
+        record(protocol="quick"),
         record(protocol="xlstm_cpu"),
         record(protocol="xlstm_cpu", task="mod_arithmetic", model="lstm (d_model=9)"),
     ]
     quick, xlstm, cpu = sheets_of(rows, "accuracy", against="xlstm")
-    assert "width 7 (" in quick.lead[2]
+    assert "width 7 to 64 (" in quick.lead[2]
     assert "batch 64 (256)" in xlstm.lead[2] and "width 128 (" in xlstm.lead[2]
     assert "width 9 to 64 (not published), blocks 2 (2)" in cpu.lead[2]
 
