@@ -69,6 +69,8 @@ class ModelConfig(ABC):
     """True if a setting names other models, so that these must be known first."""
     convolves: ClassVar[bool] = True
     """True if `short_conv` may stand in front of its layers: its blocks are mixers, with or without a feed-forward."""
+    hands_on: ClassVar[bool] = False
+    """True if a block hands tensors to later ones (`ctx.shared`)."""
     transition: ClassVar[str] = ""
     """The transition of its state, a name of harness/config/theory.py, which has the proven results. A stack of several
     kinds joins them by " + ". "" if none fits.
@@ -90,6 +92,8 @@ class ModelConfig(ABC):
     """Width of a causal convolution, one filter a channel, added to what layers read; 0 for none. The author's is 4."""
     conv_places: Places = "AC"
     """Layers that read it. A: the mixer of each block. C: the feed-forward. AC: both."""
+    feedback: bool = False
+    """Let the mixer of each block read its own output before a token, through a map (models/layers/feedback.py)."""
 
     def __post_init__(self) -> None:
         require(self.d_model >= 1, f"{self.name}: d_model must be at least 1, not {self.d_model}")
@@ -101,6 +105,9 @@ class ModelConfig(ABC):
         require(self.convolves or not self.short_conv, f"{self.name}: short_conv stands in front of no block of it")
         placed = self.short_conv or self.conv_places == "AC"
         require(bool(placed), f"{self.name}: conv_places={self.conv_places} needs a short_conv")
+        if self.feedback:
+            fed = self.convolves and self.stepwise and self.sees == "past" and not self.hands_on
+            require(fed, f"{self.name}: feedback needs blocks that each read token after token")
 
     @abstractmethod
     def block(self, layer: int) -> Block:
@@ -124,6 +131,11 @@ class ModelConfig(ABC):
     def unworkable(self) -> str:
         """Return why it must fail before a run begins, such as settings that a foreign module refuses; else ""."""
         return ""
+
+    @property
+    def moves(self) -> str:
+        """Return the transition of its state as it is used. With feedback it is nonlinear, and nothing proven fits."""
+        return "" if self.feedback else self.transition
 
     @property
     def longest_input(self) -> int | None:

@@ -168,6 +168,10 @@ class HybridConfig(ModelConfig):
         return all(member.stepwise for member in self.members.values())
 
     @property
+    def hands_on(self) -> bool:
+        return any(member.hands_on for member in self.members.values())
+
+    @property
     def transition(self) -> str:
         kinds = {member.transition for member in self.members.values()}
         return " + ".join(sorted(kinds)) if all(kinds) else ""

@@ -177,6 +177,7 @@ class RWKV7Config(ModelConfig):
     name, family, year, paper = "rwkv7", "delta rule", 2025, "2503.14456"
     title = "RWKV-7"
     transition = "generalised delta"
+    hands_on = True
 
     final_norm: Norm = "layer"
     """The norm between the last block and the head."""

@@ -33,13 +33,14 @@ STUDIES = (
     "authors",
     "c_rasp",
     "climb_pilot",
+    "feedback",
     "group_blocks",
     "held_pairs",
     "last_answer",
     "short_conv",
     "text",
 )
-BY_TASK = ("depth", "fifteen", "short_conv")  # in whose lists a cell is whole before the next task begins
+BY_TASK = ("depth", "feedback", "fifteen", "short_conv")  # in whose lists a cell is whole before the next begins
 
 
 @cache

@@ -154,12 +154,12 @@ def _theory_of(part: Task | ModelConfig) -> dict[str, Any]:
         asks = f"{part.demand}: {DEMANDS[part.demand]}"
         at_length = f"{predicted(part).word}: {predicted(part).why}"
         return {"asks": asks, "theory": _rows(found), "attention_beyond_its_training_lengths": at_length}
-    if not part.transition:
+    if not part.moves:
         return {"transition": "not declared"}
-    found = {demand: verdict(part.transition, demand, model=part.name) for demand in DEMANDS}
-    moves = "; ".join(TRANSITIONS.get(kind, kind) for kind in part.transition.split(JOIN))
-    about = {"transition": f"{part.transition}: {moves}", "theory": _rows(found)}
-    if part.transition in ATTENTION:
+    found = {demand: verdict(part.moves, demand, model=part.name) for demand in DEMANDS}
+    words = "; ".join(TRANSITIONS.get(kind, kind) for kind in part.moves.split(JOIN))
+    about = {"transition": f"{part.moves}: {words}", "theory": _rows(found)}
+    if part.moves in ATTENTION:
         at_length = [{"of": demand, **one._asdict()} for demand, one in BY_DEMAND.items()]
         about["beyond_its_training_lengths"] = at_length
     return about

@@ -179,7 +179,7 @@ def columns_of(run: Run) -> dict[str, Any]:
         "seed": run.seed,
         **identity.plain(),
         "traits": " ".join(name for name in ("tracks_state", "hard") if getattr(run.task, name)),
-        "transition": run.model.transition,
+        "transition": run.model.moves,
         "demand": run.task.demand,
     }
 

@@ -193,7 +193,7 @@ def test_one_identity_is_pinned() -> None:
     assert run.run_id == "parity-lstm-s3-1b571ff40f"
     left_out = {  # the defaults, which config.json holds all the same
         "task": set(),
-        "model": {"before_head", "ends_init", "short_conv", "conv_places"},
+        "model": {"before_head", "ends_init", "short_conv", "conv_places", "feedback"},
         "train": {"lr_final", "eps", "weight_decay", "decayed", "loss_over", "qat", "stop_above", "examples"}
         | {"cut", "passed", "next_symbol", "next_set", "base", "lora_rank", "lora_layers", "lora_ends"},
         "eval": {"lengths_by", "validate", "file", "file_sha256"},
