@@ -92,7 +92,7 @@ def test_a_study_is_resumed_and_told(
     assert main("some/study.py", smallest, table, words) == 0
     told = capsys.readouterr().out
     assert "| RNN (d_model=8, num_blocks=1) |" in told and "smoke run, not a result" in told
-    assert (tmp_path / "tables" / "accuracy_against_xlstm.tex").exists() and any(tmp_path.glob("figures/*/lengths.svg"))
+    assert (tmp_path / "tables" / "accuracy.tex").exists() and any(tmp_path.glob("figures/*/lengths.svg"))
     monkeypatch.setattr(figures, "write", lambda *records, **settings: [])  # once is enough
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/*")}
     assert main("some/study.py", smallest, table, [*words, "--json", "--report-seeds", "2"]) == 0

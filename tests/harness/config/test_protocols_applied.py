@@ -46,7 +46,7 @@ def test_a_preset_reaches_every_task_and_model(protocol: str) -> None:
         own |= {"curriculum"}
         parts = preset.train_of(task, model), preset.eval_of(task, model)
         train, score = ({k: v for k, v in part.items() if k not in own} for part in parts)
-        assert plain(run.train) | {**train, "lr": preset.rates[0]} == plain(run.train)
+        assert plain(run.train) | {"lr": preset.rates[0], **train} == plain(run.train)
         assert plain(run.eval) | score == plain(run.eval)
 
 
