@@ -29,6 +29,7 @@ from chomsky_ladder.models.backbone import Backbone
 from chomsky_ladder.models.base import Model
 from chomsky_ladder.models.block import Block, Context
 from chomsky_ladder.models.layers.canon import Convolved
+from chomsky_ladder.models.layers.feedback import Fed
 from chomsky_ladder.models.layers.residual import Residual
 
 NOTHING, TRAINING = "nothing", "training"
@@ -55,11 +56,18 @@ def _parts(where: str, block: Block) -> Iterator[Part]:
     if len(inside) != 1:
         yield Part(where, block, False)
         return
-    layers = [(layer.inner if isinstance(layer, Convolved) else layer, layer) for layer in inside[0].layers]
+    layers = [(_bare(layer), layer) for layer in inside[0].layers]
     kinds = [type(inner).__name__ for inner, _ in layers]
     for number, (kind, (_, layer)) in enumerate(zip(kinds, layers, strict=True)):
         again = f" {kinds[: number + 1].count(kind)}" if kinds.count(kind) > 1 else ""
         yield Part(f"{where}: {kind}{again}", layer, True)
+
+
+def _bare(layer: Any) -> nn.Module:
+    """Return a layer without the convolution and the feedback around it."""
+    while isinstance(layer, Convolved | Fed):
+        layer = layer.inner
+    return layer
 
 
 @torch.no_grad()
