@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from chomsky_ladder.models.block import Block, Context, Norm, State, make_norm
 from chomsky_ladder.models.layers.canon import Places, convolved
-from chomsky_ladder.models.layers.feedback import fed
+from chomsky_ladder.models.layers.feedback import Feedback, fed
 from chomsky_ladder.models.layers.linear import take_over
 from chomsky_ladder.models.operations.norm import normed
 
@@ -37,7 +37,7 @@ class Stack(Protocol):
     @property
     def conv_places(self) -> Places: ...
     @property
-    def feedback(self) -> bool: ...
+    def feedback(self) -> Feedback: ...
     def blocks(self) -> Sequence[Block]: ...
     def common_module(self) -> nn.Module | None: ...
 
@@ -75,8 +75,8 @@ class Backbone(Model):
         if config.short_conv:  # drawn last, so that all else starts as without
             places = {"width": config.short_conv, "places": config.conv_places}
             self.blocks = nn.ModuleList(convolved(self.blocks, config.d_model, **places))
-        if config.feedback:
-            self.blocks = nn.ModuleList(fed(self.blocks, config.d_model))
+        if config.feedback != "none":
+            self.blocks = nn.ModuleList(fed(self.blocks, config.d_model, feedback=config.feedback))
         take_over(self)
 
     @property

@@ -30,6 +30,7 @@ from torch import nn
 from chomsky_ladder.models.backbone import Backbone, Model
 from chomsky_ladder.models.block import Block, Norm, require
 from chomsky_ladder.models.layers.canon import Places
+from chomsky_ladder.models.layers.feedback import Feedback
 
 Device = Literal["any", "cuda"]
 
@@ -92,8 +93,8 @@ class ModelConfig(ABC):
     """Width of a causal convolution, one filter a channel, added to what layers read; 0 for none. The author's is 4."""
     conv_places: Places = "AC"
     """Layers that read it. A: the mixer of each block. C: the feed-forward. AC: both."""
-    feedback: bool = False
-    """Let the mixer of each block read its own output before a token, through a map (models/layers/feedback.py)."""
+    feedback: Feedback = "none"
+    """Let each block's mixer, or the whole block, also read its own output before a token."""
 
     def __post_init__(self) -> None:
         require(self.d_model >= 1, f"{self.name}: d_model must be at least 1, not {self.d_model}")
@@ -105,7 +106,7 @@ class ModelConfig(ABC):
         require(self.convolves or not self.short_conv, f"{self.name}: short_conv stands in front of no block of it")
         placed = self.short_conv or self.conv_places == "AC"
         require(bool(placed), f"{self.name}: conv_places={self.conv_places} needs a short_conv")
-        if self.feedback:
+        if self.feedback != "none":
             fed = self.convolves and self.stepwise and self.sees == "past" and not self.hands_on
             require(fed, f"{self.name}: feedback needs blocks that each read token after token")
 
@@ -135,7 +136,7 @@ class ModelConfig(ABC):
     @property
     def moves(self) -> str:
         """Return the transition of its state as it is used. With feedback it is nonlinear, and nothing proven fits."""
-        return "" if self.feedback else self.transition
+        return self.transition if self.feedback == "none" else ""
 
     @property
     def longest_input(self) -> int | None:

@@ -1,19 +1,21 @@
-"""Feedback for the mixers of any architecture: each reads its own output before a token.
+"""Feedback for any architecture: a mixer, or a whole block, reads its own output before a token.
 
-    u = norm(x)        y_t = mixer(u_t + W rms(y_{t-1}))        x = x + y
+    mixer    u = norm(x)        y_t = mixer(u_t + W rms(y_{t-1}))        x = x + y
+    block    y_t = block(x_t + W rms(y_{t-1}))                           x = y
 
 Most mixers map the past to y_t by a scan or by attention, so that all tokens are computed at once. With feedback y_t
-goes through the mixer's nonlinear gates and products again at the next token, as in a recurrent network. So tokens are
-read one after the other. Feedback from the top of a Transformer is that of Fan et al. 2020 (2002.09402).
+goes through nonlinear gates and products again at the next token, as in the networks of Jordan 1986. So tokens are read
+one after the other. Attention to a single token is a linear map, and only the block around it is more. In a Transformer
+this is the feedback of Fan et al. 2020 (2002.09402), who attend to the outputs of all tokens before.
 
 W starts at zero: the model starts as the one without feedback. No gradient passes y. So a forward pass computes y token
-by token without a gradient, and then runs the mixer once over all tokens with y held fixed. Gradients pass through the
-mixer's own state. FP-Mamba (models/fp_mamba.py) is trained in this way, too.
+by token without a gradient, and then runs the layer once over all tokens with y held fixed. Gradients pass through the
+layer's own state. FP-Mamba (models/fp_mamba.py) is trained in this way, too.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +25,11 @@ from torch.nn.init import zeros_
 from chomsky_ladder.models.block import Block, Context, State
 from chomsky_ladder.models.layers.residual import Residual
 
+Feedback = Literal["none", "mixer", "block"]
+
 
 class Fed(Block):
-    """A mixer, or a block without such, that reads its input plus a map of its output before."""
+    """A mixer or a block that reads its input plus a map of its output before."""
 
     heeds_asked = True
 
@@ -65,11 +69,11 @@ class Fed(Block):
         return self.read(rms_norm(y.detach(), y.shape[-1:]))
 
 
-def fed(blocks: Sequence[Block], channels: int) -> list[Block]:
-    """Return the blocks with feedback at their mixers."""
+def fed(blocks: Sequence[Block], channels: int, *, feedback: Feedback) -> list[Block]:
+    """Return the blocks with feedback. A block without layers, as the LSTM's, is its own mixer."""
     after = []
     for block in blocks:
-        inside = [part for part in block.modules() if isinstance(part, Residual)]
+        inside = [part for part in block.modules() if isinstance(part, Residual)] if feedback == "mixer" else []
         for residual in inside:
             residual.parts[1] = Fed(residual.parts[1], channels)
         after.append(block if inside else Fed(block, channels))

@@ -14,7 +14,7 @@ from chomsky_ladder.harness.config.sizing import active_parameters
 from chomsky_ladder.harness.conform import model as conform
 from chomsky_ladder.harness.conform.suite import check
 from chomsky_ladder.models.block import Context, State
-from chomsky_ladder.models.layers import feedback
+from chomsky_ladder.models.layers import feedback as layer
 from chomsky_ladder.models.layers.feedback import Fed
 from chomsky_ladder.models.layers.residual import OneForm
 from support.cases import full
@@ -34,6 +34,7 @@ FORMS = (
     conform.what_is_asked_alone_is_what_it_says_there,
     conform.stacked_replicas_equal_single_ones,
 )
+FEEDBACK = ("mixer", "block")
 NOT_FED = {"autoencoder", "encoder", "encoder_decoder", "prefix_lm", "rwkv7"}
 COUNTED_IN_A_CHUNK = {  # token by token short lengths are counted, and inside a chunk its work grows as the square
     "mesa_net": {"its cost grows as declared"}
@@ -90,55 +91,58 @@ def made(name: str, **settings: Any) -> nn.Module:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_all_else_starts_as_without(name: str) -> None:
-    without, fed = (dict(made(name, **settings).named_parameters()) for settings in ({}, {"feedback": True}))
+    without, fed = (dict(made(name, feedback=of).named_parameters()) for of in ("none", "mixer"))
     own = {key.replace(".inner", ""): value for key, value in fed.items() if ".read.weight" not in key}
     assert own.keys() == without.keys() and len(fed) > len(own)
     assert all(torch.equal(own[key], without[key]) for key in without)
 
 
+@pytest.mark.parametrize("feedback", FEEDBACK)
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_model_starts_as_without(name: str) -> None:
+def test_the_model_starts_as_without(name: str, feedback: str) -> None:
     x_BL = torch.randint(VOCAB, (2, 9), generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(made(name, feedback=True)(x_BL), made(name)(x_BL))
+    torch.testing.assert_close(made(name, feedback=feedback)(x_BL), made(name)(x_BL))
 
 
+@pytest.mark.parametrize("feedback", FEEDBACK)
 @pytest.mark.parametrize("name", SHAPES)
-def test_its_forms_agree_when_its_map_is_not_zero(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feedback, "zeros_", lambda weight: None)
-    assert made(name, feedback=True)(torch.arange(VOCAB)[None]).ne(made(name)(torch.arange(VOCAB)[None])).any()
+def test_its_forms_agree_when_its_map_is_not_zero(name: str, feedback: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer, "zeros_", lambda weight: None)
+    assert made(name, feedback=feedback)(torch.arange(VOCAB)[None]).ne(made(name)(torch.arange(VOCAB)[None])).any()
     for form in FORMS:
-        form(replace(find_model(name).tiny(), **SHAPES[name], feedback=True))
+        form(replace(find_model(name).tiny(), **SHAPES[name], feedback=feedback))
 
 
+@pytest.mark.parametrize("feedback", FEEDBACK)
 @pytest.mark.parametrize("name", [full(name) for name in sorted(all_models())])
-def test_every_model_conforms_with_it_or_refuses_it(name: str) -> None:
+def test_every_model_conforms_with_it_or_refuses_it(name: str, feedback: str) -> None:
     usual = replace(find_model(name).tiny(), **SHAPES.get(name, {}))
     if name in NOT_FED:
         with pytest.raises(ValueError, match=f"{name}: feedback needs blocks that each read token after token"):
-            replace(usual, feedback=True)
+            replace(usual, feedback=feedback)
         return
-    failed = {found.check for found in check(replace(usual, feedback=True)) if found.verdict == "FAIL"}
+    failed = {found.check for found in check(replace(usual, feedback=feedback)) if found.verdict == "FAIL"}
     assert failed == COUNTED_IN_A_CHUNK.get(name, set())
 
 
 def test_a_hybrid_refuses_it_with_a_member_that_refuses_it() -> None:
     with pytest.raises(ValueError, match="hybrid: feedback needs blocks that each read token after token"):
-        replace(find_model("hybrid").tiny(), pattern="rwkv7,lstm", feedback=True)
+        replace(find_model("hybrid").tiny(), pattern="rwkv7,lstm", feedback="mixer")
 
 
 def test_a_model_that_reads_all_at_once_is_refused_before_any_work(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "mqar", "encoder", "--model.feedback", "--train.steps", "1"]) == 2
+    assert main(["run", "mqar", "encoder", "--model.feedback", "mixer", "--train.steps", "1"]) == 2
     assert "ladder: encoder: feedback needs blocks that each read token after token" in capsys.readouterr().err
 
 
 def test_its_map_counts_among_the_parameters_of_a_climber() -> None:
     protocol, usual = find_protocol("climb-v1"), preset_run("mqar", "mamba2", protocol="climb-v1").model
-    fed = matched(replace(usual, feedback=True), protocol)
+    fed = matched(replace(usual, feedback="mixer"), protocol)
     assert fed.d_model < usual.d_model
     assert abs(active_parameters(fed, 12) / active_parameters(usual, 12) - 1) < 0.1
 
 
 def test_no_proof_about_a_linear_state_is_claimed_for_a_fed_one() -> None:
     usual = preset_run("mqar", "mamba2", protocol="climb-v1")
-    fed = replace(usual, model=replace(usual.model, feedback=True))
+    fed = replace(usual, model=replace(usual.model, feedback="mixer"))
     assert [columns_of(run)["transition"] for run in (usual, fed)] == ["diagonal", ""]

@@ -39,7 +39,7 @@ def accuracies(result: dict[str, Any], part: str) -> list[float]:
     return [row["accuracy"] for row in result["rows"] if row["without"] == part]
 
 
-@pytest.mark.parametrize("settings", [{}, {"short_conv": 4}, {"short_conv": 4, "feedback": True}])
+@pytest.mark.parametrize("settings", [{}, {"short_conv": 4}, {"short_conv": 4, "feedback": "mixer"}])
 def test_the_layers_of_a_hybrid_have_the_names_of_their_kinds(settings: dict[str, Any]) -> None:
     names = [part.name for part in parts_of(fresh(**settings).model)]
     assert names == [BOTH[0], "block 1: SwiGLU", BOTH[1], "block 2: SwiGLU"]
