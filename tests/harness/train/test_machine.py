@@ -200,6 +200,20 @@ assert needed == (os.environ.get("ONEDNN_MAX_CPU_ISA") == "AVX512_CORE_FP16")
     assert subprocess.run([sys.executable, "-c", program], env=environment, timeout=120).returncode == 0
 
 
+def test_the_tiles_are_tried_beside_threads_that_are_at_work() -> None:
+    program = """
+import torch
+from chomsky_ladder.harness.train.machine import avoid_faulty_tiles
+torch.set_num_threads(2)
+torch.ones(1_000_000).exp()
+avoid_faulty_tiles()
+"""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("ONEDNN_MAX_CPU_ISA", "OMP_NUM_THREADS")
+    }
+    assert subprocess.run([sys.executable, "-c", program], env=environment, timeout=60).returncode == 0
+
+
 def test_a_limit_the_user_sets_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     machine.avoid_faulty_tiles.cache_clear()
