@@ -11,29 +11,15 @@ from chomsky_ladder.harness.cli.main import main
 from chomsky_ladder.harness.config.protocols import columns_of, find_protocol, matched, preset_run
 from chomsky_ladder.harness.config.registry import all_models, find_model
 from chomsky_ladder.harness.config.sizing import active_parameters
-from chomsky_ladder.harness.conform import model as conform
 from chomsky_ladder.harness.conform.suite import check
 from chomsky_ladder.models.block import Context, State
 from chomsky_ladder.models.layers import feedback as layer
 from chomsky_ladder.models.layers.feedback import Fed
 from chomsky_ladder.models.layers.residual import OneForm
+from support.around_layers import FORMS, SHAPES
 from support.cases import full
 
 VOCAB = 7
-SHAPES = {  # attention, a layer alone, no norm in front, loops, members with a common module
-    "transformer": {},
-    "mamba": {},
-    "lstm": {},
-    "looped_transformer": {"norm_place": "post"},
-    "hybrid": {"pattern": "hgrn,lstm", "num_blocks": 4},
-}
-FORMS = (
-    conform.the_future_never_changes_the_past,
-    conform.stepping_equals_forward,
-    conform.a_state_carries_over_a_split,
-    conform.what_is_asked_alone_is_what_it_says_there,
-    conform.stacked_replicas_equal_single_ones,
-)
 FEEDBACK = ("mixer", "block")
 NOT_FED = {"autoencoder", "encoder", "encoder_decoder", "prefix_lm", "rwkv7"}
 COUNTED_IN_A_CHUNK = {  # token by token short lengths are counted, and inside a chunk its work grows as the square
@@ -87,6 +73,12 @@ def test_a_token_reads_the_output_before_it_and_no_gradient_passes_that_output()
 def made(name: str, **settings: Any) -> nn.Module:
     torch.manual_seed(0)
     return replace(find_model(name).tiny(), **SHAPES[name], **settings).build(VOCAB).double()
+
+
+def test_a_mixer_is_fed_behind_its_norm_and_a_block_as_a_whole() -> None:
+    mixer, block = (made("transformer", feedback=of).get_submodule("blocks.0") for of in FEEDBACK)
+    assert isinstance(mixer.get_submodule("parts.1"), Fed) and not isinstance(mixer.get_submodule("parts.3"), Fed)
+    assert isinstance(block, Fed) and sum(isinstance(part, Fed) for part in block.modules()) == 1
 
 
 @pytest.mark.parametrize("name", SHAPES)

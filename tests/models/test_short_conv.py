@@ -9,7 +9,6 @@ import torch
 from chomsky_ladder.harness.cli.main import main
 from chomsky_ladder.harness.config.protocols import find_protocol, matched, preset_run
 from chomsky_ladder.harness.config.registry import all_models, find_model
-from chomsky_ladder.harness.conform import model as conform
 from chomsky_ladder.harness.conform.suite import check
 from chomsky_ladder.models.base import ModelConfig
 from chomsky_ladder.models.block import Block, Context
@@ -17,23 +16,10 @@ from chomsky_ladder.models.layers.canon import Convolved
 from chomsky_ladder.models.layers.feed_forward import SwiGLU
 from chomsky_ladder.models.layers.residual import Layer, Residual
 from chomsky_ladder.models.xlstm import XLSTMConfig
+from support.around_layers import FORMS, SHAPES
 from support.cases import full
 
 VOCAB, WIDTH = 7, 8
-SHAPES = {  # a layer and a feed-forward, one layer, no norm in front, loops, members with a common module
-    "gla": {},
-    "mamba": {},
-    "lstm": {},
-    "looped_transformer": {"norm_place": "post"},
-    "hybrid": {"pattern": "hgrn,lstm", "num_blocks": 4},
-}
-FORMS = (
-    conform.the_future_never_changes_the_past,
-    conform.stepping_equals_forward,
-    conform.a_state_carries_over_a_split,
-    conform.what_is_asked_alone_is_what_it_says_there,
-    conform.stacked_replicas_equal_single_ones,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
