@@ -6,11 +6,11 @@
 Most mixers map the past to y_t by a scan or by attention, so that all tokens are computed at once. With feedback y_t
 goes through nonlinear gates and products again at the next token, as in the networks of Jordan 1986. So tokens are read
 one after the other. Attention to a single token is a linear map, and only the block around it is more. In a Transformer
-this is the feedback of Fan et al. 2020 (2002.09402), who attend to the outputs of all tokens before.
+this is close to Fan et al. 2020 (2002.09402), who attend to the outputs of all tokens before.
 
 W starts at zero: the model starts as the one without feedback. No gradient passes y. So a forward pass computes y token
 by token without a gradient, and then runs the layer once over all tokens with y held fixed. Gradients pass through the
-layer's own state. FP-Mamba (models/fp_mamba.py) is trained in this way, too.
+layer's own state. FP-Mamba (models/fp_mamba.py) is trained in this way, too. The y that is read has no dropout.
 """
 
 from collections.abc import Sequence
